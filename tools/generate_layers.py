@@ -221,6 +221,7 @@ def generated() -> dict[str, str]:
     order, by_tag = read()
     layers, of_site = list(by_tag.values()), [by_tag[tag] for tag in order["site"]]
     looked = [layer for layer in of_site if "look" in layer["play"]]
+    pulled = [x for x in looked if x["play"]["look"] == "host" and "current" not in x["play"]]
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ROOT / "layers/templates"),
         trim_blocks=True,
@@ -231,7 +232,7 @@ def generated() -> dict[str, str]:
     templates.filters.update(comment=comment, check_names=check_names)
 
     def rendered(template: str, **values: Any) -> str:
-        found = {"site": of_site, "layers": layers, "looked": looked, **values}
+        found = {"site": of_site, "layers": layers, "looked": looked, "pulled": pulled, **values}
         return templates.get_template(template).render(found)
 
     files: dict[str, str] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..plugin_utils import look
 from ..plugin_utils.answers import mapping, sentence, sequence
 from ..plugin_utils.layers import LOOK
 from ..plugin_utils.steps import Step, SteppedAction
-from . import slurm
+from . import slurm, ssh_trust
 
 
 class ActionModule(SteppedAction):
@@ -62,13 +62,15 @@ class ActionModule(SteppedAction):
             return result
         keys = {"host": look.digest([plan["files"], own])}
         keys["whole"] = look.digest([keys["host"], plan["cluster"]])
+        current = self._current(tags, task_vars)
+        tags = [tag for tag in tags if tag != ssh_trust.LAYER or tag in current]
         if not tags:
             return {**result, **keys}
         request = {
             "layers": [(tag, LOOK[tag][0], keys[LOOK[tag][1]]) for tag in tags],
             "now": time.time(),
             "strict": strict,
-            "current": {slurm.LAYER: self._of_slurm(task_vars)} if slurm.LAYER in tags else {},
+            "current": current,
         }
         send = not (strict or self._task.check_mode)
         found, result["sent"] = look.ask(self.command, plan, request, send=send)
@@ -84,6 +86,13 @@ class ActionModule(SteppedAction):
         given = mapping(mapping(found).get("seconds"))
         seconds = {tag: given[tag] for tag in tags if isinstance(given.get(tag), (int, float))}
         return {**result, **keys, "unchanged": unchanged, "stopped": stopped, "seconds": seconds}
+
+    def _current(self, tags: Sequence[str], task_vars: Any) -> dict[str, dict[str, Any]]:
+        """Options that this run determines, by layer. Without those of SSH, its play runs."""
+        found = {slurm.LAYER: self._of_slurm(task_vars)} if slurm.LAYER in tags else {}
+        seen = task_vars.get("__ssh_trust_seen")
+        own = ssh_trust.current(seen, str(task_vars["inventory_hostname"]))
+        return {**found, ssh_trust.LAYER: own} if own else found
 
     def _of_slurm(self, task_vars: Any) -> dict[str, Any]:
         """Options of the layer that this run determines: the key, and the hosts of its play."""

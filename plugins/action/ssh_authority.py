@@ -19,11 +19,16 @@ from ..module_utils.core.text import some
 from ..module_utils.ssh.keys import HOST, USER
 from ..module_utils.ssh.texts import authority_lines
 from ..modules.ssh_authority import ARGUMENTS
+from ..plugin_utils import look
 from ..plugin_utils.actions import NodeAction
+from ..plugin_utils.model import facts
+from ..plugin_utils.model.source import ModelError
 from ..plugin_utils.ssh import identity, publishing
 from ..plugin_utils.ssh.authority import AuthorityStore, ClusterTrust, passphrase_of
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.rotation import AuthorityError, expiring
+
+LAYER = "ssh"
 
 
 class ActionModule(NodeAction):
@@ -35,13 +40,38 @@ class ActionModule(NodeAction):
     def act(self, task_vars: Any) -> dict[str, Any]:
         _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
+        if arguments["look"] and not look.is_selected(LAYER, task_vars):
+            return {"changed": False}
         try:
-            return prepare(arguments, write=not self._task.check_mode)
-        except (AuthorityError, CommandError, HeldError) as error:
-            return {"failed": True, "msg": f"ssh: {error}"}
+            if not arguments["directory"]:
+                hostvars, groups = task_vars["hostvars"], task_vars["groups"]
+                arguments["directory"] = facts.of_inventory(hostvars, groups)
+            if arguments["look"]:
+                return _only(arguments["only"], looked(arguments))
+            return _only(arguments["only"], prepare(arguments, write=not self._task.check_mode))
+        except (AuthorityError, CommandError, HeldError, ModelError) as error:
+            msg = f"ssh: {error}"
         except OSError as error:
             where = f"{error.filename or state_directory_of(arguments)}: {error.strerror or error}"
-            return {"failed": True, "msg": f"ssh: on the controller: {where}"}
+            msg = f"ssh: on the controller: {where}"
+        # After a look without an answer, all hosts take part in the play of the layer, which fails.
+        return {"changed": False} if arguments["look"] else {"failed": True, "msg": msg}
+
+
+def _only(keys: Sequence[str], result: dict[str, Any]) -> dict[str, Any]:
+    if not keys or "hosts" not in result:
+        return result
+    hosts = {name: {key: own[key] for key in keys} for name, own in result["hosts"].items()}
+    return {**result, "hosts": hosts}
+
+
+def looked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What `prepare` returns, if it would take no step and warn of nothing. Otherwise nothing: the
+    play of the layer, with all hosts, does and reports it."""
+    found = prepare(arguments, write=False)
+    if found["changed"] or found["warnings"]:
+        return {"changed": False}
+    return {"changed": False, "authority": found["authority"], "hosts": found["hosts"]}
 
 
 def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from ..module_utils.core.commands import CommandError
 from ..module_utils.core.locks import HeldError
 from ..module_utils.core.messages import message
 from ..module_utils.ssh.keys import HOST, KINDS, digest
-from ..modules.ssh_trust import ARGUMENTS
 from ..plugin_utils import look
 from ..plugin_utils.actions import NodeAction
 from ..plugin_utils.answers import mapping, sentence, sequence
@@ -43,8 +42,6 @@ class ActionModule(NodeAction):
     TRANSFERS_FILES = False
     _supports_check_mode = True
     _supports_async = False
-    _seen: Optional[dict[str, Any]] = None
-    """The result of a host with nothing to do."""
 
     def act(self, task_vars: Any) -> dict[str, Any]:
         arguments = {key: value for key, value in self._task.args.items() if key != "signed"}
@@ -61,15 +58,11 @@ class ActionModule(NodeAction):
                 name=str(task_vars["inventory_hostname"]),
                 journal=Journal(Path(str(state_directory))),
                 passphrase=passphrase_of(self._templar, task_vars),
-                execute=lambda given: (
-                    self._unchanged(given, task_vars)
-                    or self._execute_module(
-                        module_name=MODULE, module_args=given, task_vars=task_vars
-                    )
+                execute=lambda given: self._execute_module(
+                    module_name=MODULE, module_args=given, task_vars=task_vars
                 ),
             )
-            result = session.configure(check_mode=self._task.check_mode)
-            return self._kept(result, session.name) if result is self._seen else result
+            return session.configure(check_mode=self._task.check_mode)
         except NotSignedError as error:
             return {"failed": True, "msg": f"ssh: {error}"}
         except (SigningError, CommandError, HeldError) as error:
@@ -78,17 +71,39 @@ class ActionModule(NodeAction):
             where = f"{error.filename or state_directory}: {error.strerror or error}"
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
-    def _unchanged(self, given: dict[str, Any], task_vars: Any) -> Optional[dict[str, Any]]:
-        """The module's result if it has nothing to do; this sends its options only."""
-        result = look.of_options(self.command, task_vars, LAYER, given, ARGUMENTS)
-        self._seen = result if result and not result.get("sign", True) else None
-        return self._seen
 
-    def _kept(self, result: dict[str, Any], host: str) -> dict[str, Any]:
-        """In place of the result of an unchanged host, which Ansible would hold until the last host
-        has one: with 2,000 hosts a sixth of its memory."""
-        look.keep(host, {**look.kept(host), LAYER: result})
-        return {"changed": False, look.KEPT: LAYER}
+def current(seen: Any, name: str) -> Optional[dict[str, Any]]:
+    """The options of a node that this run determines, from ssh_authority's result for the look.
+    None if this action has more to do than to compare, which is for its play."""
+    host = mapping(mapping(seen).get("hosts")).get(name)
+    if not host or host["revoked"]:
+        return None
+    authority = seen["authority"]
+    return None if _is_behind(host["known"], authority) else _told(authority, host)
+
+
+def _told(authority: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the module that differ from run to run. They contain no secrets."""
+    known = host["known"]
+    return {
+        "host": host,
+        "signed": {
+            "now": int(time.time()),
+            "issued": known["issued"],
+            "refused_keys": known["refused_keys"],
+        },
+        "authority": {k: v for k, v in authority.items() if k not in ON_CONTROLLER},
+    }
+
+
+def _is_behind(known: Mapping[str, Any], authority: Mapping[str, Any]) -> bool:
+    """Whether the journal does not have that the node trusts this."""
+    trusts = (authority["trusted"], _krl(authority))
+    return bool(known["pending"]) or (known["trusts"], known["krl"]) != trusts
+
+
+def _krl(authority: Mapping[str, Any]) -> str:
+    return hashlib.sha256(base64.b64decode(authority["revoked"])).hexdigest()
 
 
 class SigningSession:
@@ -127,12 +142,7 @@ class SigningSession:
         """The journal's record of the node (`Member.known`), and the result of ssh_authority."""
         self.arguments = {
             **arguments,
-            "signed": {
-                "now": int(time.time()),
-                "issued": self.known["issued"],
-                "refused_keys": self.known["refused_keys"],
-            },
-            "authority": {k: v for k, v in self.authority.items() if k not in ON_CONTROLLER},
+            **_told(self.authority, arguments["host"]),
         }
         """Arguments of the module. They contain no secrets."""
         if self.known["recorded"]:  # it had left or was revoked, and missed a rotation
@@ -162,6 +172,7 @@ class SigningSession:
         if warnings := self._host_key_changed(records):
             again["warnings"] = [*again.get("warnings", []), *warnings]
         self._record(signed=True)
+        look.again(LAYER)  # the other nodes get the list with the replaced certificates
         return {**again, "sign": sign}
 
     def _sign(self, sign: Mapping[str, str], public_keys: Mapping[str, Any]) -> dict[str, Issued]:
@@ -199,12 +210,10 @@ class SigningSession:
 
     def _record(self, *, signed: bool) -> None:
         """Record what the node now trusts, if that differs from the journal."""
-        trusted = self.authority["trusted"]
-        krl = hashlib.sha256(base64.b64decode(self.authority["revoked"])).hexdigest()
-        known = self.known
-        if signed or known["pending"] or (known["trusts"], known["krl"]) != (trusted, krl):
+        if signed or _is_behind(self.known, self.authority):
             serials = [record["serial"] for record in self.arguments["signed"]["issued"].values()]
-            self.journal.trusts(self.name, trusted, krl, serials)
+            trusted = self.authority["trusted"]
+            self.journal.trusts(self.name, trusted, _krl(self.authority), serials)
 
 
 def _succeeded(result: dict[str, Any]) -> bool:

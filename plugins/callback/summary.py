@@ -85,7 +85,6 @@ from ..plugin_utils.terminal import Terminal
 REBOOT = f"{COLLECTION}cluster_reboot"
 VERIFY = f"{COLLECTION}cluster_verify"
 LOOK = f"{COLLECTION}cluster_look"
-SSH = f"{COLLECTION}ssh_trust"
 SHARE = f"{COLLECTION}cluster_share"
 MAX_REASON_CHARACTERS = 1000
 """Maximum length of a host's failure reason in the summary."""
@@ -306,8 +305,6 @@ class CallbackModule(CallbackBase):
             self._drift = Settings.of(fields["drift"])
         if result._task.action == LOOK and "unchanged" in fields:
             self._take_look(host)
-        if result._task.action == SSH and look.KEPT in fields:
-            self._summary.add_result(host, look.kept(host).get(str(fields[look.KEPT]), {}))
         if result._task.action == SHARE and "summary_lines" in fields:
             self._shared = fields
         if result._task.action == REBOOT:

@@ -15,6 +15,13 @@ options:
   _terms:
     description: Tag of the layer.
     required: true
+  needs:
+    description: Variable of the model without which no host takes part, and with which all do.
+    type: str
+  again:
+    description: All hosts of the layer if an action of this run asked for them, else none.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -41,5 +48,10 @@ class LookupModule(LookupBase):
     def run(
         self, terms: list[Any], variables: Optional[dict[str, Any]] = None, **kwargs: Any
     ) -> list[str]:
-        groups = (variables or {}).get("groups") or {}
+        given = variables or {}
+        groups, needs = given.get("groups") or {}, kwargs.get("needs")
+        if kwargs.get("again"):
+            return [look.pattern_again(str(term)) for term in terms]
+        if needs:
+            return [look.with_variable(str(x), groups, given["hostvars"], needs) for x in terms]
         return [look.pattern(str(term), groups) for term in terms]

@@ -43,7 +43,7 @@ steps: {type: list, elements: str, returned: without O(after), description: Step
 
 # Generated from layers/ by tools/generate_layers.py.
 ARGUMENTS = {
-    "directory": {"type": "list", "elements": "dict", "required": True},
+    "directory": {"type": "list", "elements": "dict", "default": []},
     "cluster_name": {"type": "str", "required": True},
     "domain": {"type": "str", "default": ""},
     "management_prefix": {"type": "int", "default": 24},
@@ -61,5 +61,7 @@ ARGUMENTS = {
     "take_over": {"type": "str", "default": ""},
     "revoke": {"type": "list", "elements": "str", "default": []},
     "after": {"type": "bool", "default": False},
+    "look": {"type": "bool", "default": False},
+    "only": {"type": "list", "elements": "str", "default": []},
     "reached": {"type": "list", "elements": "str", "default": []},
 }

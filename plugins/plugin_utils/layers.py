@@ -71,6 +71,7 @@ LOOK = {
     "storage": ("shared_storage", "whole"),
     "mpi": ("mpi_stack", "host"),
     "hostfile": ("mpi_hostfile", "whole"),
+    "ssh": ("ssh_trust", "host"),
     "node_check": ("node_check", "host"),
     "slurm": ("slurm", "whole"),
 }

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -20,7 +19,6 @@ from typing import Any, Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleError
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..module_utils.core import program
 from ..module_utils.core.checks import FAILED, PENDING
@@ -63,11 +61,13 @@ _FURTHER = (
     *("ansible_host", "ansible_port", "ansible_ssh_port"),
 )
 
+_OF_CONTROLLER = ("ssh_trust_ca_passphrase",)
+"""No module is told of it, and no node gets a digest from which a weak one could be found."""
+
 
 def collection_files() -> dict[str, str]:
     """Sources of the program by path: every module of a layer, and all that runs on nodes."""
-    modules = [*(module for module, _kind in LOOK.values()), "ssh_trust"]
-    paths = [PLUGINS / f"modules/{module}.py" for module in modules]
+    paths = [PLUGINS / f"modules/{module}.py" for module, _kind in LOOK.values()]
     paths += sorted((PLUGINS / "module_utils").rglob("*.py"))
     found = {
         f"{_PACKAGE}/{path.relative_to(PLUGINS)}": path.read_text(encoding="utf-8")
@@ -143,19 +143,20 @@ def _relevant(variables: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: variables[name]
         for name in sorted(variables)
-        if name.startswith(_PREFIXES) or name in _FURTHER
+        if (name.startswith(_PREFIXES) or name in _FURTHER) and name not in _OF_CONTROLLER
     }
 
 
 def wanted(variables: Mapping[str, Any]) -> list[str]:
     """The layers of this run that have a play on a host."""
-    only, skipped = set(variables["ansible_run_tags"]), set(variables["ansible_skip_tags"])
     groups = set(variables["group_names"])
-    return [
-        tag
-        for tag in LOOK
-        if only & {tag, "all", "tagged"} and tag not in skipped and groups & set(HOSTS[tag])
-    ]
+    return [tag for tag in LOOK if is_selected(tag, variables) and groups & set(HOSTS[tag])]
+
+
+def is_selected(tag: str, variables: Mapping[str, Any]) -> bool:
+    """Whether `--tags` and `--skip-tags` leave a layer in this run."""
+    only, skipped = set(variables["ansible_run_tags"]), set(variables["ansible_skip_tags"])
+    return bool(only & {tag, "all", "tagged"}) and tag not in skipped
 
 
 Command = Callable[[str, bytes], Optional[str]]
@@ -199,34 +200,6 @@ echo "{sha256}  $new" | sha256sum -c --quiet
 """
 
 
-def of_options(
-    command: Command,
-    variables: Mapping[str, Any],
-    tag: str,
-    arguments: Mapping[str, Any],
-    specification: Mapping[str, Any],
-) -> Optional[dict[str, Any]]:
-    """The result of a layer's module with these options, if the program finds it unchanged.
-
-    For layers whose options are made in their play. None without a look in this run.
-    """
-    plan, seen = variables.get("__cluster_look_plan"), variables.get("__cluster_look")
-    validated = ArgumentSpecValidator(specification).validate(arguments)
-    if not (plan and seen and seen.get("host")) or validated.error_messages:
-        return None
-    module = ROLES[tag].rpartition(".")[2]
-    options = {tag: validated.validated_parameters}
-    request = {
-        "layers": [[tag, module, ""]],
-        "options": options,
-        "now": time.time(),
-        "strict": True,
-    }
-    found, _sent = ask(command, plan, request, send=False)
-    result = answers.mapping(answers.mapping(answers.mapping(found).get("layers")).get(tag))
-    return dict(result) if unchanged(result) else None
-
-
 def unchanged(result: Any) -> bool:
     """Whether a host's answer says so of a layer, and no check contradicts it."""
     given = answers.mapping(result)
@@ -239,10 +212,6 @@ def unchanged(result: Any) -> bool:
 
 # The answers of hosts are kept in files of this run: as results of tasks, Ansible would copy them
 # several times and hold those of all hosts until the end.
-
-
-KEPT = "kept"
-"""Key of a task's result: the layer whose result is in the file of the host."""
 
 
 def _directory() -> Path:
@@ -284,6 +253,26 @@ def pattern(tag: str, groups: Mapping[str, Sequence[str]]) -> str:
     if len(unchanged) > len(names) / 2 and not groups.keys() & names.keys():
         return ":".join(name for name in names if name not in set(unchanged)) or "!all"
     return ":".join([*kinds, *(f"!{name}" for name in unchanged)])
+
+
+def again(tag: str) -> None:
+    """Ask for a second play of a layer in this run, with all of its hosts."""
+    _directory().mkdir(mode=0o700, exist_ok=True)
+    (_directory() / tag).touch()
+
+
+def pattern_again(tag: str) -> str:
+    return ":".join(HOSTS[tag]) if (_directory() / tag).exists() else "!all"
+
+
+def with_variable(
+    tag: str, groups: Mapping[str, Sequence[str]], hostvars: Any, variable: str
+) -> str:
+    """All hosts of a layer if the model gives them this variable, else none. Ansible starts a
+    process for each host and task, also for one that is skipped."""
+    kinds = HOSTS[tag]
+    first = [names[0] for names in map(groups.get, kinds) if names]
+    return ":".join(kinds) if any(hostvars.raw_get(x).get(variable) for x in first) else "!all"
 
 
 def state(host: str, tag: str) -> Optional[Mapping[str, Any]]:

@@ -16,6 +16,9 @@ is exceeded.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import os
 import platform
 import re
@@ -25,6 +28,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +37,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "collections")]
 
+from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import names  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (  # noqa: E402
     Result,
@@ -44,6 +49,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch impo
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.launch.node import (  # noqa: E402
     LaunchNode,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import (  # noqa: E402
+    KINDS,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import (  # noqa: E402
     model as models,
 )
@@ -53,6 +61,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import (  # noq
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import facts  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import (  # noqa: E402
     publishing,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import (  # noqa: E402
+    Issued,
+    Journal,
 )
 
 from tests.bench.inventory import model  # noqa: E402
@@ -159,6 +171,50 @@ def measure(
     return Cost(used, peak * 1024 / 1e6, dict(sent), lines, frozenset(hosts), wall_s)
 
 
+def compiled(nodes: int) -> dict[str, dict[str, Any]]:
+    """The variables of all hosts, by host."""
+    found = models.inventory_of(models.compile_model(models.read("cluster.yml", model(nodes))))
+    return {host.name: found.merged(host) for host in found.hosts}
+
+
+def trust(nodes: int, folder: Path) -> None:
+    """The SSH authority after a run on every host, which has two certificates."""
+    defaults = {name: of.get("default") for name, of in ssh_authority.ARGUMENTS.items()}
+    of_hosts, state = compiled(nodes), str(folder / "trust")
+    (prefix,) = {own["cluster_management"]["prefix"] for own in of_hosts.values()}
+    arguments = {
+        **defaults,
+        "directory": facts.build(of_hosts),
+        "management_prefix": prefix,
+        "cluster_name": f"bench{nodes}",
+        "state_directory": state,
+    }
+    told = ssh_authority.prepare(arguments, write=True)
+    authority, hosts = told["authority"], told["hosts"]
+    lines = []
+    for number, (name, host) in enumerate(hosts.items()):
+        certificates = [
+            Issued(
+                kind=kind,
+                serial=2 * number + place,
+                authority=authority["signs"],
+                valid_before=1 << 32,
+                digest=f"SHA256:{number:043}",
+                key=f"ssh-ed25519 {number:068}",
+                principals=host["names"] if place else [host["principal"]],
+                sources=() if place else host["sources"],
+                signer=f"SHA256:{place:043}",
+            )
+            for place, kind in enumerate(KINDS)
+        ]
+        krl = hashlib.sha256(base64.b64decode(authority["revoked"])).hexdigest()
+        serials = [each.serial for each in certificates]
+        own = {"trusts": authority["trusted"], "krl": krl, "serials": serials}
+        lines += [{"node": name, **record} for record in (*map(asdict, certificates), own)]
+    with open(Journal(Path(state)).path, "a", encoding="utf-8") as stream:
+        stream.writelines(f"\n{json.dumps(line)}" for line in lines)
+
+
 def site(sizes: Sequence[int], tags: Sequence[str], rows: list[list[str]]) -> int:
     rows.append(["nodes", "CPU s", "CPU s a node", "MB", "executions a node", "kB a node", "lines"])
     costs: dict[int, Cost] = {}
@@ -166,6 +222,7 @@ def site(sizes: Sequence[int], tags: Sequence[str], rows: list[list[str]]) -> in
     print(f"controller: site.yml --tags {','.join(tags)} on {', '.join(map(str, sizes))} nodes")
     for nodes in sizes:
         with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
+            trust(nodes, Path(folder))
             costs[nodes] = cost = measure(nodes, tags, Path(folder), UNCHANGED)
         each = cost.cpu_s / nodes
         over |= each > LIMIT_CPU_S or cost.mb > LIMIT_MB
@@ -196,6 +253,7 @@ def compared(sizes: Sequence[int], tags: Sequence[str], rows: list[list[str]]) -
     for nodes in sizes:
         for name, settings in SETTINGS.items():
             with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
+                trust(nodes, Path(folder))
                 cost = measure(nodes, tags, Path(folder), {**UNCHANGED, **settings})
             executions = sum(count for count, _size in cost.sent.values()) / nodes
             row = [f"{cost.cpu_s / nodes:.2f}", f"{cost.mb:.0f}", f"{executions:.1f}"]
@@ -211,8 +269,7 @@ def answered(argv: Sequence[str], **_options: Any) -> Result:
 
 
 def proofs_of(nodes: int) -> dict[str, Callable[[], Any]]:
-    compiled = models.inventory_of(models.compile_model(models.read("cluster.yml", model(nodes))))
-    hosts = {host.name: compiled.merged(host) for host in compiled.hosts}
+    hosts = compiled(nodes)
     directory = facts.build(hosts)
     compute = [entry["name"] for entry in directory if entry["role"] == "compute"]
     table = facts.names(directory, "example.org")["table"]

@@ -34,8 +34,15 @@ class Trust:
     state: Path
 
     def play(self, *words: str, nodes: Nodes | None = None, **options: Any) -> Run:
+        return self._play(PLAYBOOK, nodes or self.nodes, *words, **options)
+
+    def site(self) -> Run:
+        """The layer with a look before it."""
+        return self._play("site.yml", self.nodes, "--tags=ssh")
+
+    def _play(self, playbook: str, nodes: Nodes, *words: str, **options: Any) -> Run:
         extra = f"--extra-vars=ssh_trust_state_directory={self.state}"
-        return (nodes or self.nodes).play(PLAYBOOK, extra, *words, **options)
+        return nodes.play(playbook, extra, *words, **options)
 
     @property
     def compute(self) -> list[str]:
@@ -88,6 +95,29 @@ def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> 
     assert trust.play("--check", "--diff").total("changed") == 0
     most = run.report["remote_module_executions"]["most_on_a_compute_node"]
     assert most == 2, "one to configure the trust and one to test it"
+
+
+def test_after_a_look_a_replaced_certificate_is_refused_by_all_in_the_same_run(
+    trust: Trust,
+) -> None:
+    def executions(run: Run) -> dict[str, int]:
+        found: dict[str, int] = run.report["remote_module_executions"]["hosts"]
+        return found
+
+    everybody, renewed = (trust.launcher, *trust.compute), trust.compute[-1]
+    trust.site()
+    quiet = trust.site()
+    assert (quiet.total("changed"), executions(quiet)) == (0, dict.fromkeys(everybody, 2))
+    trust.nodes.on(renewed).check_output(f"rm {OWN}/id_ed25519-cert.pub")
+    run = trust.site()
+    assert run.hosts_with("changed") == set(everybody)
+    # The look, the list and the probe; and twice the layer's module, with the signature in between.
+    assert executions(run) == {**dict.fromkeys(everybody, 3), renewed: 5}
+    lists = {
+        trust.nodes.on(name).check_output(f"sha256sum {OWN}/revoked.krl") for name in everybody
+    }
+    assert len(lists) == 1
+    assert trust.site().total("changed") == 0
 
 
 def test_the_controller_verifies_a_node_by_the_authority_alone(trust: Trust) -> None:

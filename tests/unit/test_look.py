@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.baremetal.mpi_roce.plugins.action import slurm
 from ansible_collections.baremetal.mpi_roce.plugins.action.cluster_look import ActionModule
+from ansible_collections.baremetal.mpi_roce.plugins.lookup import layer_hosts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import asked
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.look import program
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.slurm import munge
@@ -207,7 +209,7 @@ def test_a_key_is_the_same_in_all_playbooks(path: Path) -> None:
 
 OF_RUNS = {
     *("ansible_check_mode", "ansible_facts", "ansible_play_hosts", "groups", "inventory_dir"),
-    *("item", "lookup", "omit"),
+    *("ansible_play_batch", "ansible_play_hosts_all", "item", "lookup", "omit"),
 }
 """Names that roles read and that no inventory sets. Groups, and files of the inventory, have a part
 of the key; facts follow from the system (core/asked.py); hosts of the play are `current`."""
@@ -312,8 +314,8 @@ def test_a_key_follows_what_templates_of_other_hosts_read() -> None:
     [
         (["all"], [], ["compute"], [tag for tag in LOOK if tag != "hostfile"]),
         (["all"], ["gpu", "mpi"], ["storage"], ["names", "storage"]),
-        (["hostfile", "ssh"], [], ["launcher"], ["hostfile"]),
-        (["ssh"], [], ["compute"], []),
+        (["hostfile", "links"], [], ["launcher"], ["hostfile"]),
+        (["links"], [], ["compute"], []),
     ],
 )
 def test_layers_of_a_run(
@@ -340,6 +342,17 @@ def test_a_play_has_the_hosts_that_are_not_unchanged() -> None:
     assert look.pattern("os", groups) == "n2"
     look.keep("n2", {"os": OK, "rdma": OK})
     assert (look.pattern("os", groups), look.state("n2", "rdma")) == ("!all", OK)
+
+
+@pytest.mark.parametrize(
+    ("of_model", "pattern"), [([], "!all"), (["home"], "storage:compute:launcher")]
+)
+def test_no_host_uses_storage_of_a_model_without_any(of_model: list[str], pattern: str) -> None:
+    of_host = {"n1": {"cluster_filesystems": of_model}, "l1": {}}
+    hostvars = SimpleNamespace(raw_get=of_host.__getitem__)
+    variables = {"groups": {"compute": ["n1"], "launcher": ["l1"]}, "hostvars": hostvars}
+    lookup = layer_hosts.LookupModule()
+    assert lookup.run(["storage"], variables, needs="cluster_filesystems") == [pattern]
 
 
 @pytest.mark.usefixtures("kept")
@@ -398,7 +411,8 @@ def test_a_host_without_the_program_gets_it_first() -> None:
     assert [data == Path(__file__).read_bytes() for _command, data in sent] == [False, True, False]
     assert (result["sent"], action._executions) == (True, 3)
     asked_for = json.loads(sent[0][1])["layers"]
-    assert [tag for tag, _module, _key in asked_for] == [tag for tag in LOOK if tag != "hostfile"]
+    missing = {"hostfile", "ssh"}  # of another host, and without what the authority holds
+    assert [tag for tag, _module, _key in asked_for] == [x for x in LOOK if x not in missing]
     assert {key for _tag, _module, key in asked_for} == {result["host"], result["whole"]}
 
 
@@ -437,10 +451,57 @@ def test_slurm_is_asked_with_the_key_and_the_hosts_of_this_run(
         path.chmod(0o640)
 
 
+KNOWN = {"issued": {}, "refused_keys": [], "pending": False, "trusts": ["g1"]}
+KRL = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of no bytes
+AUTHORITY = {"revoked": "", "trusted": ["g1"], "private_keys": {"user": "/ca"}, "signer": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("known", "host", "asked_for"),
+    [
+        ({}, {}, True),
+        ({"pending": True}, {}, False),
+        ({"trusts": ["g0"]}, {}, False),
+        ({"krl": "0" * 64}, {}, False),
+        ({}, {"revoked": True}, False),
+        ({}, None, False),
+    ],
+)
+@pytest.mark.usefixtures("kept")
+def test_ssh_is_asked_of_nodes_for_which_the_authority_has_nothing_to_do(
+    known: dict[str, Any], host: dict[str, Any] | None, asked_for: bool
+) -> None:
+    own = {"known": {**KNOWN, "krl": KRL, **known}, "revoked": False, **(host or {})}
+    seen = {"authority": AUTHORITY, "hosts": {"n2" if host is None else "n1": own}}
+    action, variables, sent = asking([json.dumps({"layers": {"ssh": OK}})], "ssh")
+    result = action.act({**variables, "__ssh_trust_seen": seen})
+    assert result["unchanged"] == (["ssh"] if asked_for else [])
+    if asked_for:
+        current = json.loads(sent[0][1])["current"]["ssh"]
+        assert abs(current["signed"].pop("now") - time.time()) < 60
+        assert current == {
+            "authority": {"revoked": "", "trusted": ["g1"]},
+            "host": own,
+            "signed": {"issued": {}, "refused_keys": []},
+        }
+    else:
+        assert sent == []
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_play_for_all_hosts_follows_if_an_action_asks_for_it() -> None:
+    lookup = layer_hosts.LookupModule()
+    assert lookup.run(["ssh"], {}, again=True) == ["!all"]
+    look.again("ssh")
+    assert lookup.run(["ssh"], {}, again=True) == ["compute:launcher"]
+    look.forget()
+    assert lookup.run(["ssh"], {}, again=True) == ["!all"]
+
+
 def test_the_munge_key_of_the_look_is_that_of_the_role() -> None:
     root = look.PLUGINS.parent
     (play,) = yaml.safe_load((root / "playbooks/look.yml").read_text(encoding="utf-8"))
-    given = play["tasks"][1]["baremetal.mpi_roce.cluster_look"]["munge_key"]
+    given = play["tasks"][-1]["baremetal.mpi_roce.cluster_look"]["munge_key"]
     text = (root / "roles/slurm/defaults/main.yml").read_text(encoding="utf-8")
     names = {"cluster_name": "c"}
     of_role = yaml.safe_load(text)["slurm_munge_key"]
@@ -458,13 +519,14 @@ def test_the_munge_key_of_the_look_is_that_of_the_role() -> None:
         '{"layers": 3}',
         json.dumps({"layers": {"os": OK}}),  # without the layer before it
         json.dumps({"layers": {"names": {**OK, "changed": True}}}),
+        json.dumps({"layers": {"names": {**OK, "sign": {"user": "there is none"}}}}),
         json.dumps({"layers": {"names": {**OK, "checks": 3}}}),
         json.dumps({"layers": {"names": {**OK, "checks": [3]}}}),
         json.dumps({"layers": {"names": {**OK, "checks": [WRONG]}}}),
         "x" * (9 << 20),
         AnsibleError("no shell"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 @pytest.mark.usefixtures("kept")
 def test_an_unusable_answer_is_of_a_changed_host(said: Any) -> None:

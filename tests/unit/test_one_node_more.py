@@ -63,8 +63,9 @@ EVERY = {
     "storage": {"__shared_storage_cluster"},
     "hostfile": {"__mpi_hostfile_cluster", "groups"},
     "ssh": {
-        *("__ssh_trust_cluster", "__ssh_trust_prepared", "__ssh_trust_after"),
-        *("__ssh_trust_authority", "groups"),
+        *("__ssh_trust_cluster", "__ssh_trust_prepared", "__ssh_trust_seen"),
+        *("__ssh_trust_authority", "__ssh_trust_reached", "__ssh_trust_only"),
+        "groups",
         *("ansible_play_batch", "ansible_play_hosts", "ansible_play_hosts_all"),
     },
     "slurm": {"__slurm_cluster", "ansible_play_hosts", "groups"},
@@ -73,7 +74,7 @@ EVERY = {
 and hosts of the play follow from --limit; `inputs` has what the others contain."""
 OWN = {
     *("__cluster_hosts_all", "__cluster_hosts_set", "__shared_storage_servers"),
-    *("__ssh_trust_incomplete", "__ssh_trust_lost", "__ssh_trust_replaced"),
+    *("__ssh_trust_incomplete", "__ssh_trust_lost", "__ssh_trust_outdated"),
     *("__slurm_packages", "__slurm_wanted"),
     # Results of rounds that write and read in each run, and configure nothing.
     *(f"__shared_storage_{step}" for step in ("plan", "write", "read", "report", "verdict")),
@@ -294,7 +295,8 @@ def test_every_action_that_reads_other_hosts_is_compared() -> None:
         for path in role.glob("tasks/*.yml")
         for module in re.findall(r"baremetal\.mpi_roce\.(\w+):", path.read_text(encoding="utf-8"))
     }
-    assert of_layers & called - {"cluster_directory"} == ACTIONS
+    # `inputs` has the directory of both.
+    assert of_layers & called - {"cluster_directory", "ssh_authority"} == ACTIONS
 
 
 # The same with Ansible, for few nodes: whatever modules are told, as they would get it.

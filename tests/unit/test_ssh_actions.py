@@ -280,28 +280,38 @@ def test_a_task_cannot_set_what_the_action_sets(
     assert seen == {"host": {"known": {"x": 1}}, "user": "mpi"}
 
 
-@pytest.mark.parametrize("sign", [{}, {"user": "it expires"}])
-def test_only_the_result_of_an_unchanged_host_is_kept_in_a_file(
-    sign: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_signature_asks_for_a_second_play_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh_trust.look.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    found = {"changed": False, "checks": [{"name": "x", "status": "ok"}], "sign": sign}
-    action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
-    action._task = SimpleNamespace(
-        args={"state_directory": str(tmp_path), "host": {"known": {"x": 1}}}, check_mode=True
-    )
-    action._templar = SimpleNamespace(template=str)
-    session = SimpleNamespace(name="n1", configure=lambda **_more: action._unchanged({}, {}) or {})
-    monkeypatch.setattr(ssh_trust, "SigningSession", lambda *_words, **_more: session)
-    monkeypatch.setattr(ssh_trust.look, "of_options", lambda *_words: found)
-    ssh_trust.look.keep("n1", {"os": found})
-    result = action.act({"inventory_hostname": "n1"})
-    kept = ssh_trust.look.kept("n1")
-    if sign:
-        assert (result, kept) == ({}, {"os": found})
-    else:
-        assert result == {"changed": False, "kept": "ssh"}
-        assert kept == {"os": found, "ssh": found}
+    host, asked = Host(tmp_path, "node01"), []
+    for _run in range(2):
+        host.run(prepared(tmp_path))
+        asked.append(ssh_trust.look.pattern_again("ssh"))
+        ssh_trust.look.forget()
+    assert asked == ["compute:launcher", "!all"]
+
+
+def looked(folder: Path, **changes: Any) -> dict[str, Any]:
+    return ssh_authority.looked(arguments(folder, **changes))
+
+
+def test_the_look_has_the_authority_while_no_step_is_due(tmp_path: Path) -> None:
+    nothing = {"changed": False}
+    assert looked(tmp_path) == nothing  # before the first run
+    for name in ("node01", "launcher"):
+        Host(tmp_path, name).run(prepared(tmp_path))
+    before, found = prepared(tmp_path), looked(tmp_path)
+    assert {key: found[key] for key in ("authority", "hosts")} == {
+        key: before[key] for key in ("authority", "hosts")
+    }
+    assert ssh_trust.current(found, "node01") is not None
+    assert ssh_trust.current(found, "node02") is None  # it never had a run
+    assert looked(tmp_path, ca_generation=2) == nothing  # a rotation
+    assert looked(tmp_path, warn_days=10_000) == nothing  # certificates expire soon
+    assert looked(tmp_path, revoke=["node01"]) == nothing
+    (tmp_path / "ssh-ca/known_hosts").unlink()
+    assert looked(tmp_path) == nothing
 
 
 def test_nodes_receive_no_secret(tmp_path: Path) -> None:

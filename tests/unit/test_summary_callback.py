@@ -186,23 +186,6 @@ def test_a_look_counts_once_and_in_its_playbook(tmp_path, monkeypatch):
     assert look.kept("node01") == {}
 
 
-def test_a_kept_result_is_taken_for_the_action_that_keeps_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    layer = {"layer": "ssh", "checks": [{"name": "user_key", "status": "ok"}]}
-    look.keep("node01", {"ssh": layer})
-    host = argparse.Namespace(get_name=lambda: "node01")
-    taken = {}
-    for name in ("os_baseline", "ssh_trust"):
-        plugin = summary.CallbackModule()
-        task = argparse.Namespace(action=f"baremetal.mpi_roce.{name}", loop=None)
-        for tag in ("ssh", "os", ["ssh"]):
-            fields = {"kept": tag}
-            result = argparse.Namespace(_host=host, _task=task, _result=fields, _task_fields={})
-            plugin._take(result)
-        taken[name] = list(plugin._summary.layers)
-    assert taken == {"os_baseline": [], "ssh_trust": ["ssh"]}
-
-
 def test_an_answer_is_never_templated(run):
     """Neither the answer of a module nor text that an action read from a record."""
     printed, _report = run

@@ -61,19 +61,18 @@ def look(request: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:
 
     `request` has `layers` (tag, name of the module and key, in order), `now` (the controller's
     time, in seconds since 1970), `strict` (pending checks fail, as in playbooks/verify.yml), and
-    perhaps `options` by tag, in place of recorded ones, and `current` by tag: values of this run
-    for options that were recorded with another value than nothing.
+    perhaps `current` by tag: values of this run for options that were recorded with another value
+    than nothing.
     """
     asked_at = time.monotonic()
     if request.get("strict"):
         os.environ[STRICT] = "1"
-    given = request.get("options", {})
     found: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     stopped = None
     for tag, module, key in request["layers"]:
         began = time.monotonic()
-        options = given[tag] if tag in given else asked.recall(tag, key, root)
+        options = asked.recall(tag, key, root)
         if options is None:
             stopped = [tag, NEW]
             break
@@ -104,11 +103,12 @@ def of_module(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def unchanged(result: Mapping[str, Any]) -> bool:
     """Whether a layer has nothing to do. A package under a name that only the package manager
-    understands (a group, a file) is for the layer's play."""
+    understands (a group, a file) is for the layer's play, as are certificates to be signed."""
     checks = result.get("checks")
     return (
         not result.get("failed")
         and not result.get("changed")
+        and not result.get("sign")
         and isinstance(checks, list)
         and not any(
             check["name"] == CHECK and check["status"] == NOT_APPLICABLE for check in checks

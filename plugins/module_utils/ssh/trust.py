@@ -159,7 +159,8 @@ def _converge(request: TrustRequest, node: Node) -> Settled:
         outcome.checks += later.checks
         outcome.errors += later.errors
     public_keys = {kind: key for kind, key in public.items() if key}
-    return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
+    returned = {"public_keys": public_keys, "sign": sign}
+    return Settled(outcome, returned=returned, whole=not sign)
 
 
 def _keep_authority(request: TrustRequest, node: Node) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 
 from ...module_utils.names import rail_name
 from ...module_utils.slurm.cluster import SLURM, compile_cluster
-from .cluster import HOST_ROLES
+from ..schema.findings import Findings
+from .cluster import HOST_ROLES, ROLES
+from .inventory_rules import ssh_ports
+from .source import ModelError
 
 _RAIL_KEYS = (
     *("rail", "plane", "interface", "address", "prefix", "network", "speed_gbps", "leaf"),
@@ -49,6 +52,16 @@ def build(
         }
         for name, own in servers
     ]
+
+
+def of_inventory(hostvars: Any, groups: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The directory of an inventory that cluster_directory accepted. Raises ModelError."""
+    names = [name for role in ROLES for name in groups.get(role, ())]
+    hosts, findings = {name: hostvars.raw_get(name) for name in names}, Findings()
+    ports = ssh_ports(hosts, hostvars, findings)
+    if findings:
+        raise ModelError("inventory", findings.found)
+    return build(hosts, ports)
 
 
 def names(directory: Iterable[Mapping[str, Any]], domain: str) -> dict[str, Any]:

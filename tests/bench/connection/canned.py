@@ -57,9 +57,7 @@ def answer(module: str, host: str) -> dict[str, Any]:
         value = host if number < OWN else "1"
         check = {"name": f"check_{number}", "subject": f"rail{number % 8}", "wanted": value}
         checks.append({**check, "found": value, "status": "ok", "reason": ""})
-    known = module == "ssh_trust" and os.environ.get("CANNED_UNCHANGED")
-    more = {"sign": {}} if known else {}
-    return {"changed": False, "layer": module, "checks": checks, "diff": [], **more}
+    return {"changed": False, "layer": module, "checks": checks, "diff": []}
 
 
 class Connection(ConnectionBase):
