@@ -424,6 +424,25 @@ def test_a_run_that_changes_nothing_sends_no_program(how: dict[str, bool]) -> No
     assert (result["unchanged"], result["sent"], len(sent)) == ([], False, 1)
 
 
+def test_a_look_that_takes_too_long_ends_and_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(look, "LIMIT_S", 0.2)
+    waits = tmp_path / f"look-{'0' * 16}"
+    waits.write_text("#!/bin/sh\nexec sleep 60\n")
+    waits.chmod(0o755)
+    found = []
+
+    def command(script: str, content: bytes) -> str:
+        done = subprocess.run(["sh", "-c", script], input=content, capture_output=True, timeout=30)
+        found.append(done.returncode)
+        return done.stdout.decode()
+
+    assert look.ask(command, {"sha256": "0" * 64}, {}, send=False) == (None, False)
+    assert found == [124]  # of timeout(1)
+
+
 @pytest.mark.usefixtures("kept")
 def test_a_look_forgets_the_answers_of_an_earlier_playbook() -> None:
     look.keep("n1", {"names": OK})
