@@ -36,8 +36,8 @@ SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{keys.D
 BLOCK = "ssh"
 """Name of the block that adds an Include to a main file."""
 LOCK = "run/baremetal-mpi-roce/locks/ssh.lock"
-PRESENTED_S = 2.0
-"""Seconds given to sshd to reload its files."""
+PRESENTED_S = 10.0
+"""Seconds given to sshd to reload its files, also on a busy node."""
 
 
 @dataclass(frozen=True)
