@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
+
 from ..module_utils.core.commands import CommandError
 from ..module_utils.core.files import diff, write_atomically
 from ..module_utils.core.locks import HeldError
@@ -29,6 +33,8 @@ from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.rotation import AuthorityError, expiring
 
 LAYER = "ssh"
+LOOKED = ("names", "principal", "admits", "sources", "revoked", "port", "known")
+"""Keys of a host that its module needs; Ansible holds a registered result until the run ends."""
 
 
 class ActionModule(NodeAction):
@@ -38,24 +44,51 @@ class ActionModule(NodeAction):
     _supports_async = False
 
     def act(self, task_vars: Any) -> dict[str, Any]:
+        if boolean(self._task.args.get("look", False)):
+            return self._look(task_vars)
         _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         arguments["ca_passphrase"] = passphrase_of(self._templar, task_vars)
-        if arguments["look"] and not look.is_selected(LAYER, task_vars):
-            return {"changed": False}
         try:
             if not arguments["directory"]:
-                hostvars, groups = task_vars["hostvars"], task_vars["groups"]
-                arguments["directory"] = facts.of_inventory(hostvars, groups)
-            if arguments["look"]:
-                return _only(arguments["only"], looked(arguments))
+                arguments["directory"] = _directory(task_vars)
             return _only(arguments["only"], prepare(arguments, write=not self._task.check_mode))
         except (AuthorityError, CommandError, HeldError, ModelError) as error:
-            msg = f"ssh: {error}"
+            return {"failed": True, "msg": f"ssh: {error}"}
         except OSError as error:
             where = f"{error.filename or state_directory_of(arguments)}: {error.strerror or error}"
-            msg = f"ssh: on the controller: {where}"
-        # After a look without an answer, all hosts take part in the play of the layer, which fails.
-        return {"changed": False} if arguments["look"] else {"failed": True, "msg": msg}
+            return {"failed": True, "msg": f"ssh: on the controller: {where}"}
+
+    def _look(self, task_vars: Any) -> dict[str, Any]:
+        """What the look asks nodes with. Nothing if that fails: then all hosts take part in the
+        play of the layer, which reports it."""
+        result: dict[str, Any] = {"changed": False}
+        if not look.is_selected(LAYER, task_vars):
+            return result
+        # Not as arguments of the task: a template that fails would fail it.
+        variables = {name: f"ssh_trust_{name}" for name in ARGUMENTS}
+        with contextlib.suppress(
+            AnsibleError, AuthorityError, CommandError, HeldError, ModelError, OSError
+        ):
+            given = {
+                name: self._templar.template(task_vars[variable])
+                for name, variable in variables.items()
+                if variable in task_vars
+            }
+            management = self._templar.template(task_vars.get("cluster_management")) or {}
+            own = {
+                "cluster_name": task_vars["cluster_name"],
+                "domain": task_vars.get("cluster_domain") or "",
+                "management_prefix": management.get("prefix", 24),
+                "directory": _directory(task_vars),
+            }
+            validated = ArgumentSpecValidator(ARGUMENTS).validate({**given, **own})
+            if not validated.error_messages:
+                result.update(_only(LOOKED, looked(validated.validated_parameters)))
+        return result
+
+
+def _directory(task_vars: Any) -> list[dict[str, Any]]:
+    return facts.of_inventory(task_vars["hostvars"], task_vars["groups"])
 
 
 def _only(keys: Sequence[str], result: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +114,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     store = AuthorityStore(journal, arguments.get("ca_passphrase", ""))
     supplied = _supplied(arguments["user_ca_key"], arguments["host_ca_key"], arguments["signer"])
     if arguments["after"]:
-        return _after(arguments, entries, store)
+        return _after(arguments, entries, store, warn=write)
     now = int(time.time())
     with journal.locked() if write else contextlib.nullcontext():
         rotating = bool(store.rotation().current)
@@ -129,9 +162,14 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
 
 
 def _after(
-    arguments: dict[str, Any], entries: Sequence[Mapping[str, Any]], store: AuthorityStore
+    arguments: dict[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    store: AuthorityStore,
+    *,
+    warn: bool,
 ) -> dict[str, Any]:
-    """The trust data after the run, with warnings about nodes that lack it."""
+    """The trust data after the run, with warnings about nodes that lack it, unless it was in check
+    mode and revoked none."""
     trust = store.after([str(entry["name"]) for entry in entries])
     revoke, reached = arguments["revoke"], set(arguments["reached"])
     away = [name for name in trust.outdated if name not in reached]
@@ -139,9 +177,9 @@ def _after(
     left = {*away, *revoke}
     updated = [name for name in complete if name not in left]
     warnings = []
-    if revoke:
+    if revoke and warn:
         warnings.append(f"ssh: {some(revoke, 20)} refused by {some(updated, 100)}")
-    if away:
+    if away and warn:
         warnings.append(f"ssh: nodes with an old revocation list: {some(away, 20)}")
     return {**_result(arguments, entries, store.journal, trust), "warnings": warnings}
 

@@ -172,7 +172,6 @@ class SigningSession:
         if warnings := self._host_key_changed(records):
             again["warnings"] = [*again.get("warnings", []), *warnings]
         self._record(signed=True)
-        look.again(LAYER)  # the other nodes get the list with the replaced certificates
         return {**again, "sign": sign}
 
     def _sign(self, sign: Mapping[str, str], public_keys: Mapping[str, Any]) -> dict[str, Issued]:
@@ -214,6 +213,8 @@ class SigningSession:
             serials = [record["serial"] for record in self.arguments["signed"]["issued"].values()]
             trusted = self.authority["trusted"]
             self.journal.trusts(self.name, trusted, _krl(self.authority), serials)
+        if signed or self.known["pending"]:
+            look.again(LAYER)  # all nodes get the list with the replaced certificates
 
 
 def _succeeded(result: dict[str, Any]) -> bool:

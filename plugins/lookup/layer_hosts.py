@@ -16,8 +16,20 @@ options:
     description: Tag of the layer.
     required: true
   needs:
-    description: Variable of the model without which no host takes part, and with which all do.
+    description: Variable of the model without which no host takes part.
     type: str
+  whole:
+    description: Also all hosts on which the layer is unchanged.
+    type: bool
+    default: false
+  accompanied:
+    description: Also one host on which it is unchanged, so that not all hosts of a play can fail.
+    type: bool
+    default: false
+  unchanged:
+    description: Return instead whether the layer is unchanged on this host.
+    type: bool
+    default: false
   again:
     description: All hosts of the layer if an action of this run asked for them, else none.
     type: bool
@@ -42,16 +54,23 @@ from typing import Any, Optional
 from ansible.plugins.lookup import LookupBase
 
 from ..plugin_utils import look
+from ..plugin_utils.layers import HOSTS
 
 
 class LookupModule(LookupBase):
     def run(
         self, terms: list[Any], variables: Optional[dict[str, Any]] = None, **kwargs: Any
-    ) -> list[str]:
-        given = variables or {}
-        groups, needs = given.get("groups") or {}, kwargs.get("needs")
+    ) -> list[Any]:
+        return [self._of(str(term), variables or {}, **kwargs) for term in terms]
+
+    def _of(self, tag: str, variables: dict[str, Any], **kwargs: Any) -> Any:
+        groups, needs = variables.get("groups") or {}, kwargs.get("needs")
+        if kwargs.get("unchanged"):
+            return look.state(variables["inventory_hostname"], tag) is not None
         if kwargs.get("again"):
-            return [look.pattern_again(str(term)) for term in terms]
-        if needs:
-            return [look.with_variable(str(x), groups, given["hostvars"], needs) for x in terms]
-        return [look.pattern(str(term), groups) for term in terms]
+            return look.pattern_again(tag)
+        if needs and look.is_absent(needs, tag, groups, variables.get("hostvars")):
+            return "!all"
+        if kwargs.get("whole"):
+            return ":".join(HOSTS[tag])
+        return look.pattern(tag, groups, accompanied=bool(kwargs.get("accompanied")))

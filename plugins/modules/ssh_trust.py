@@ -48,7 +48,8 @@ from ..module_utils.ssh.keys import DAY
 from ..module_utils.ssh.trust import TrustRequest, converge
 
 STRICT = {"auto": None, "true": True, "false": False}
-LAYER = Layer("ssh", command_s=60.0, refusals=(HeldError,), simulates=False)
+OF_RUN = ("authority", "host", "signed")
+LAYER = Layer("ssh", command_s=60.0, refusals=(HeldError,), simulates=False, of_run=OF_RUN)
 
 
 # Generated from layers/ by tools/generate_layers.py.

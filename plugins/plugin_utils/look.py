@@ -61,8 +61,15 @@ _FURTHER = (
     *("ansible_host", "ansible_port", "ansible_ssh_port"),
 )
 
-_OF_CONTROLLER = ("ssh_trust_ca_passphrase",)
-"""No module is told of it, and no node gets a digest from which a weak one could be found."""
+_UNTOLD = frozenset(
+    f"ssh_trust_{name}"
+    for name in (
+        *("ca_passphrase", "ca_generation", "ca_overlap", "max_removed", "revoke", "warn_days"),
+        *("probe", "probe_timeout_s", "probe_parallel"),
+    )
+)
+"""Options of which no node is told in its look: the controller reads them in each run. No node gets
+a digest from which a weak passphrase could be found."""
 
 
 def collection_files() -> dict[str, str]:
@@ -143,7 +150,7 @@ def _relevant(variables: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: variables[name]
         for name in sorted(variables)
-        if (name.startswith(_PREFIXES) or name in _FURTHER) and name not in _OF_CONTROLLER
+        if (name.startswith(_PREFIXES) or name in _FURTHER) and name not in _UNTOLD
     }
 
 
@@ -242,16 +249,21 @@ def kept(host: str) -> dict[str, Any]:
         return {}
 
 
-def pattern(tag: str, groups: Mapping[str, Sequence[str]]) -> str:
+def pattern(tag: str, groups: Mapping[str, Sequence[str]], *, accompanied: bool = False) -> str:
     """The hosts of a layer's play: its groups without the hosts on which it is unchanged.
 
     The shorter of two patterns, as Ansible compares each name in it with those of all hosts.
+    `accompanied`: with one host on which it is unchanged, and which must leave the play. Ansible
+    ends a run for all hosts when all those of a play have failed.
     """
     kinds = HOSTS[tag]
     names = dict.fromkeys(name for kind in kinds for name in groups.get(kind, ()))
     unchanged = [name for name in names if state(name, tag) is not None]
+    if len(unchanged) == len(names):
+        return "!all" if names else ":".join(kinds)
+    unchanged = unchanged[int(accompanied) :]
     if len(unchanged) > len(names) / 2 and not groups.keys() & names.keys():
-        return ":".join(name for name in names if name not in set(unchanged)) or "!all"
+        return ":".join(name for name in names if name not in set(unchanged))
     return ":".join([*kinds, *(f"!{name}" for name in unchanged)])
 
 
@@ -265,14 +277,11 @@ def pattern_again(tag: str) -> str:
     return ":".join(HOSTS[tag]) if (_directory() / tag).exists() else "!all"
 
 
-def with_variable(
-    tag: str, groups: Mapping[str, Sequence[str]], hostvars: Any, variable: str
-) -> str:
-    """All hosts of a layer if the model gives them this variable, else none. Ansible starts a
-    process for each host and task, also for one that is skipped."""
-    kinds = HOSTS[tag]
-    first = [names[0] for names in map(groups.get, kinds) if names]
-    return ":".join(kinds) if any(hostvars.raw_get(x).get(variable) for x in first) else "!all"
+def is_absent(variable: str, tag: str, groups: Mapping[str, Sequence[str]], hostvars: Any) -> bool:
+    """Whether the model gives the hosts of a layer nothing to do. Ansible starts a process for each
+    host and task, also for one that is skipped. `hostvars`: none while Ansible only lists."""
+    first = [names[0] for names in map(groups.get, HOSTS[tag]) if names]
+    return hostvars is not None and not any(hostvars.raw_get(x).get(variable) for x in first)
 
 
 def state(host: str, tag: str) -> Optional[Mapping[str, Any]]:

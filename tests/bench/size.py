@@ -31,9 +31,9 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 87_650,
+    "plugins lines": 87_700,
     "roles lines": 3_150,
-    "tests lines": 88_800,
+    "tests lines": 88_900,
     f"{BED} lines": 19_600,
     "utils files": 383,
     "docs words": 50_600,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -280,16 +281,27 @@ def test_a_task_cannot_set_what_the_action_sets(
     assert seen == {"host": {"known": {"x": 1}}, "user": "mpi"}
 
 
-def test_a_signature_asks_for_a_second_play_and_nothing_else_does(
+def test_a_replaced_certificate_asks_for_a_second_play_and_nothing_else_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh_trust.look.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
     host, asked = Host(tmp_path, "node01"), []
-    for _run in range(2):
+
+    def run() -> None:
         host.run(prepared(tmp_path))
         asked.append(ssh_trust.look.pattern_again("ssh"))
         ssh_trust.look.forget()
-    assert asked == ["compute:launcher", "!all"]
+
+    run()
+    run()
+    # Another program has signed and installed a certificate (pull, or a run that was killed).
+    journal = Journal(tmp_path / "ssh-ca")
+    issued = journal.read()["node01"].latest()["user"]
+    host.kept["user"] = "renewed"
+    journal.issued("node01", [replace(issued, serial=77, digest=digest("renewed"))])
+    run()
+    run()
+    assert asked == ["compute:launcher", "!all", "compute:launcher", "!all"]
 
 
 def looked(folder: Path, **changes: Any) -> dict[str, Any]:
@@ -312,6 +324,16 @@ def test_the_look_has_the_authority_while_no_step_is_due(tmp_path: Path) -> None
     assert looked(tmp_path, revoke=["node01"]) == nothing
     (tmp_path / "ssh-ca/known_hosts").unlink()
     assert looked(tmp_path) == nothing
+
+
+def test_check_mode_does_not_say_that_nodes_are_refused(tmp_path: Path) -> None:
+    for name in ("node01", "launcher"):
+        Host(tmp_path, name).run(prepared(tmp_path))
+    warned = [
+        prepared(tmp_path, write=write, after=True, revoke=["node01"])["warnings"]
+        for write in (True, False)
+    ]
+    assert [len(each) for each in warned] == [1, 0]
 
 
 def test_nodes_receive_no_secret(tmp_path: Path) -> None:

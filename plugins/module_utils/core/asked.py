@@ -41,11 +41,13 @@ def remember(
     specification: Mapping[str, Any],
     root: Path = Path("/"),
     public: Collection[str] = (),
+    of_run: Collection[str] = (),
 ) -> None:
-    """Record the options of a layer's module. `public` are those with `no_log` that are not secret.
-    Raises OSError."""
+    """Record the options of a layer's module. `public` are those with `no_log` that are not secret,
+    `of_run` those of which only counts that they were given. Raises OSError."""
     secret = {name for name, option in specification.items() if option.get("no_log")} - {*public}
     kept = {name: value for name, value in params.items() if name not in secret}
+    kept.update((name, bool(kept[name])) for name in of_run)
     text = json.dumps({"key": key, "system": _system(layer, root), "params": kept})
     plan_file(root / DIRECTORY / f"{layer}.json", text, mode=0o600).apply()
 

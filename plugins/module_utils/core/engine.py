@@ -264,6 +264,8 @@ class Layer:
     """Whether it supports rails that are bonds (`members` in `cluster_rails`)."""
     public: tuple[str, ...] = ()
     """Options with `no_log` only because of their size: records keep them."""
+    of_run: tuple[str, ...] = ()
+    """Options that each run determines: records only keep that they were given."""
 
     def node(self, check_mode: bool) -> Node:
         """Return this machine as a node. Raises RecordError and OSError."""
@@ -321,7 +323,7 @@ def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Se
     if key and settled.whole and not failed and not module.check_mode:
         try:
             given = (module.params, module.argument_spec)
-            asked.remember(layer.tag, key, *given, public=layer.public)
+            asked.remember(layer.tag, key, *given, public=layer.public, of_run=layer.of_run)
         except OSError as error:
             outcome.errors.append(f"what was asked is not recorded: {error}")
     returned = dict(settled.returned)
