@@ -125,7 +125,7 @@ def test_the_printed_commands_repair_only_the_affected_hosts(
     left = {host: lines ^ converged[host] for host, lines in before.items()}
     assert {host: lines for host, lines in left.items() if lines} == {}
     # The key of one host was lost: the others reject its old certificate after the next run.
-    nodes.play("playbooks/ssh.yml")
+    nodes.play("site.yml", "--tags=ssh")
     clean = faults.drift(nodes, reports, expect=0)
     assert (clean.report["verdict"], clean.report["findings"]) == ("no drift", [])
     every = {faults.key(each) for each in seen.report["findings"]}
