@@ -76,8 +76,8 @@ class ActionModule(NodeAction):
             }
             management = self._templar.template(task_vars.get("cluster_management")) or {}
             own = {
-                "cluster_name": task_vars["cluster_name"],
-                "domain": task_vars.get("cluster_domain") or "",
+                "cluster_name": self._task.args["cluster_name"],
+                "domain": self._templar.template(task_vars.get("cluster_domain")) or "",
                 "management_prefix": management.get("prefix", 24),
                 "directory": _directory(task_vars),
             }
@@ -168,8 +168,8 @@ def _after(
     *,
     warn: bool,
 ) -> dict[str, Any]:
-    """The trust data after the run, with warnings about nodes that lack it, unless it was in check
-    mode and revoked none."""
+    """The trust data after the run, with warnings about nodes that lack it. In check mode, no node
+    was told to refuse another (`warn`)."""
     trust = store.after([str(entry["name"]) for entry in entries])
     revoke, reached = arguments["revoke"], set(arguments["reached"])
     away = [name for name in trust.outdated if name not in reached]
@@ -179,7 +179,7 @@ def _after(
     warnings = []
     if revoke and warn:
         warnings.append(f"ssh: {some(revoke, 20)} refused by {some(updated, 100)}")
-    if away and warn:
+    if away:
         warnings.append(f"ssh: nodes with an old revocation list: {some(away, 20)}")
     return {**_result(arguments, entries, store.journal, trust), "warnings": warnings}
 

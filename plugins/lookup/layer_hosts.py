@@ -11,6 +11,8 @@ author:
   - Baremetal MPI RoCE founders (@baremetal)
 description:
   - Without a look (P(baremetal.mpi_roce.cluster_look#module)) in this run, the groups of the layer.
+  - One host on which it is unchanged takes part as well, so that not all hosts of a play can fail,
+    and must leave the play (O(unchanged)).
 options:
   _terms:
     description: Tag of the layer.
@@ -20,10 +22,6 @@ options:
     type: str
   whole:
     description: Also all hosts on which the layer is unchanged.
-    type: bool
-    default: false
-  accompanied:
-    description: Also one host on which it is unchanged, so that not all hosts of a play can fail.
     type: bool
     default: false
   unchanged:
@@ -39,7 +37,11 @@ options:
 EXAMPLES = r"""
 - name: Operating system
   hosts: "{{ lookup('baremetal.mpi_roce.layer_hosts', 'os') }}"
-  roles: [baremetal.mpi_roce.os_baseline]
+  tasks:
+    - ansible.builtin.meta: end_host
+      when: lookup('baremetal.mpi_roce.layer_hosts', 'os', unchanged=true)
+    - ansible.builtin.import_role:
+        name: baremetal.mpi_roce.os_baseline
 """
 
 RETURN = r"""
@@ -73,4 +75,4 @@ class LookupModule(LookupBase):
             return "!all"
         if kwargs.get("whole"):
             return ":".join(HOSTS[tag])
-        return look.pattern(tag, groups, accompanied=bool(kwargs.get("accompanied")))
+        return look.pattern(tag, groups)

@@ -249,19 +249,18 @@ def kept(host: str) -> dict[str, Any]:
         return {}
 
 
-def pattern(tag: str, groups: Mapping[str, Sequence[str]], *, accompanied: bool = False) -> str:
-    """The hosts of a layer's play: its groups without the hosts on which it is unchanged.
+def pattern(tag: str, groups: Mapping[str, Sequence[str]]) -> str:
+    """The hosts of a layer's play: its groups without the hosts on which it is unchanged, except
+    one of these that must leave the play: Ansible ends a run in which all hosts of a play fail.
 
     The shorter of two patterns, as Ansible compares each name in it with those of all hosts.
-    `accompanied`: with one host on which it is unchanged, and which must leave the play. Ansible
-    ends a run for all hosts when all those of a play have failed.
     """
     kinds = HOSTS[tag]
     names = dict.fromkeys(name for kind in kinds for name in groups.get(kind, ()))
     unchanged = [name for name in names if state(name, tag) is not None]
     if len(unchanged) == len(names):
         return "!all" if names else ":".join(kinds)
-    unchanged = unchanged[int(accompanied) :]
+    unchanged = unchanged[1:]
     if len(unchanged) > len(names) / 2 and not groups.keys() & names.keys():
         return ":".join(name for name in names if name not in set(unchanged))
     return ":".join([*kinds, *(f"!{name}" for name in unchanged)])

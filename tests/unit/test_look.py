@@ -217,7 +217,6 @@ def test_a_key_is_the_same_in_all_playbooks(path: Path) -> None:
 OF_RUNS = {
     *("ansible_check_mode", "ansible_facts", "ansible_play_hosts", "groups", "inventory_dir"),
     *(
-        "ansible_failed_result",
         "ansible_play_batch",
         "ansible_play_hosts_all",
         "item",
@@ -345,22 +344,19 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("kept")
-def test_a_play_has_the_hosts_that_are_not_unchanged() -> None:
-    groups = {"compute": ["n1", "n2", "n3"], "launcher": ["n3", "l1"]}
-    assert look.pattern("os", groups) == "compute:launcher"
+def test_a_play_has_the_hosts_that_are_not_unchanged_and_one_that_is() -> None:
+    groups = {"compute": ["n1", "n2", "n3", "n4"], "launcher": ["n3", "l1"]}
+    assert look.pattern("os", {}) == look.pattern("os", groups) == "compute:launcher"
     look.keep("n1", {"os": OK})
-    assert look.pattern("os", groups) == "compute:launcher:!n1"
-    assert look.pattern("gpu", groups) == "compute"
+    assert look.pattern("os", groups) == "compute:launcher"
     look.keep("n3", {"os": OK})
+    assert look.pattern("os", groups) == "compute:launcher:!n3"
+    assert look.pattern("gpu", groups) == "compute"
+    look.keep("n4", {"os": OK})
     look.keep("l1", {"os": OK})
-    assert look.pattern("os", groups) == "n2"
+    assert look.pattern("os", groups) == "n1:n2"
     look.keep("n2", {"os": OK, "rdma": OK})
     assert (look.pattern("os", groups), look.state("n2", "rdma")) == ("!all", OK)
-    assert look.pattern("os", groups, accompanied=True) == "!all"
-    assert look.pattern("rdma", groups, accompanied=True) == "compute"
-    look.keep("n1", {"rdma": OK})
-    assert look.pattern("rdma", groups, accompanied=True) == "compute:!n2"
-    assert look.pattern("os", {}) == "compute:launcher"
 
 
 KEEP = """\
@@ -412,7 +408,7 @@ def test_a_host_that_has_the_name_of_a_group_excludes_no_other() -> None:
     groups = {"launcher": ["launcher", "l2", "l3"], "compute": []}
     for name in ("l2", "l3"):
         look.keep(name, {"hostfile": OK})
-    assert look.pattern("hostfile", groups) == "launcher:!l2:!l3"
+    assert look.pattern("hostfile", groups) == "launcher:!l3"
     action, variables, sent = asking([])
     action.act({**variables, "inventory_hostname": "launcher", "groups": groups})
     assert (look.kept("launcher"), sent) == ({}, [])

@@ -74,6 +74,7 @@ EVERY = {
 and hosts of the play follow from --limit; `inputs` has what the others contain."""
 OWN = {
     *("__cluster_hosts_all", "__cluster_hosts_set", "__shared_storage_servers"),
+    "__ssh_trust_configured",
     *("__ssh_trust_incomplete", "__ssh_trust_lost", "__ssh_trust_outdated"),
     *("__slurm_packages", "__slurm_wanted"),
     # Results of rounds that write and read in each run, and configure nothing.

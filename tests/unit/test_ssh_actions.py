@@ -329,11 +329,13 @@ def test_the_look_has_the_authority_while_no_step_is_due(tmp_path: Path) -> None
 def test_check_mode_does_not_say_that_nodes_are_refused(tmp_path: Path) -> None:
     for name in ("node01", "launcher"):
         Host(tmp_path, name).run(prepared(tmp_path))
-    warned = [
-        prepared(tmp_path, write=write, after=True, revoke=["node01"])["warnings"]
-        for write in (True, False)
-    ]
-    assert [len(each) for each in warned] == [1, 0]
+    for write, count in ((True, 1), (False, 0)):
+        warned = prepared(tmp_path, write=write, after=True, revoke=["node01"])["warnings"]
+        assert len(warned) == count
+    journal = Journal(tmp_path / "ssh-ca")
+    journal.trusts("node01", ["generation-1"], "of an old list")
+    warned = prepared(tmp_path, write=False, after=True, reached=["launcher"])["warnings"]
+    assert warned == ["ssh: nodes with an old revocation list: node01"]
 
 
 def test_nodes_receive_no_secret(tmp_path: Path) -> None:
