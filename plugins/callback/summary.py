@@ -195,7 +195,7 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         # What the look did is known from its answers.
-        self._idle = self._idle and (self._always or result._task.action == LOOK)
+        self._idle = self._idle and (self._always or _looks(result._task))
         hosts = self._summary.expected.get(self._verified, {})
         host = result._host.get_name()
         # On an unreachable host, tasks that need no connection still succeed.
@@ -355,6 +355,12 @@ class CallbackModule(CallbackBase):
 def _spare_workers() -> None:
     """Let a worker, which executes one task, collect garbage seldom: 16 % of its CPU time."""
     os.register_at_fork(after_in_child=partial(gc.set_threshold, WORKER_THRESHOLD))
+
+
+def _looks(task: Any) -> bool:
+    """Whether a task belongs to the look, after which a run may have nothing to do."""
+    own = str(task.action).startswith(COLLECTION)
+    return task.action == LOOK or (own and bool(task.args.get("look")))
 
 
 def _executions(action: str, fields: Mapping[str, Any]) -> int:

@@ -31,7 +31,7 @@ REGIONS = {
 }
 """Generated parts of modules and of roles' tasks, as in tools/generate_layers.py."""
 LIMITS = {
-    "plugins lines": 87_700,
+    "plugins lines": 87_720,
     "roles lines": 3_150,
     "tests lines": 88_900,
     f"{BED} lines": 19_600,

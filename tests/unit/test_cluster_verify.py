@@ -65,7 +65,7 @@ def plays(frame: str = "playbooks/verify.yml") -> list[dict[str, Any]]:
     made = [reach]
     by_tag = {play["tags"][0]: play for play in own if "tags" in play}
     for tag, (hosts, task) in LAYERS.items():
-        (block,) = by_tag[tag]["tasks"]
+        block = by_tag[tag]["tasks"][-1]
         tasks = [{**block, "block": [{"name": f"Task of {tag}", **yaml.safe_load(task)}]}]
         made.append({**by_tag[tag], "hosts": hosts, "become": False, "tasks": tasks})
     return [*made, verdict]

@@ -378,7 +378,7 @@ def test_the_whole_outcome_is_returned() -> None:
 @pytest.mark.parametrize(
     ("settled", "check_mode", "done"),
     [
-        (Settled(Outcome(checks=[HOLDS])), False, ["forget", ("k1", ["large"])]),
+        (Settled(Outcome(checks=[HOLDS])), False, ["forget", ("k1", ["large"], ("now",))]),
         (Settled(Outcome(checks=[HOLDS])), True, []),
         (Settled(Outcome(checks=[replace(HOLDS, status="failed")])), False, ["forget"]),
         (Settled(Outcome(errors=["disk full"])), False, ["forget"]),
@@ -393,10 +393,12 @@ def test_what_was_asked_is_recorded_when_it_was_read_back(
     monkeypatch.setenv(asked.KEY, "k1")
     monkeypatch.setattr(asked, "forget", lambda _layer: seen.append("forget"))
     monkeypatch.setattr(
-        asked, "remember", lambda _layer, key, *_given, public: seen.append((key, [*public]))
+        asked,
+        "remember",
+        lambda _layer, key, *_given, public, of_run: seen.append((key, [*public], of_run)),
     )
     monkeypatch.setattr(Module, "argument_spec", {}, raising=False)
-    ended(settled, replace(RDMA, public=("large",)), check_mode)
+    ended(settled, replace(RDMA, public=("large",), of_run=("now",)), check_mode)
     assert seen == done
 
 
